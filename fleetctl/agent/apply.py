@@ -15,6 +15,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from . import cluster, run_messages
 from .attempt import Attempt, EarlierAttempt, SharedState
 from .create import TARGET_REACHED, CardTurns, Creating, Grants, replica_of
+from .engine import LAST_OUTPUT, without_output
 from .lock import LockBusy
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
@@ -179,7 +180,7 @@ class ApplyRun(Run):
         self._replans_left -= bool(refused)
         self._answer_by = self.clock() + REPLAN_S
         outcomes = [task.outcome for task in self._asked if task.outcome]
-        reasons = list(dict.fromkeys([*(outcome.message for outcome in outcomes),
+        reasons = list(dict.fromkeys([*(without_output(outcome.message) for outcome in outcomes),
                                       *map(ready_text, pilots)]))
         count = len(outcomes) + self._pilots.following
         self.events.emit(
@@ -267,8 +268,9 @@ class ApplyRun(Run):
             why = f"variant {task.replica.variant} failed in its place: {task.outcome.code}: {task.outcome.message}"
             self._instead[found.key] = why
             self.events.emit(
-                "variantFailed", f"{task.key}: variant {task.replica.variant} failed: {task.outcome.message}; "
-                f"{found.key} takes its place as variant {found.replica.variant}", level="warning",
+                "variantFailed", f"{task.key}: variant {task.replica.variant} failed: "
+                f"{without_output(task.outcome.message)}; {found.key} takes its place as variant "
+                f"{found.replica.variant}", level="warning",
                 model=task.replica.model, replicaId=task.replica.replica_id, variant=task.replica.variant,
                 code=task.outcome.code)
         return kept
@@ -282,7 +284,10 @@ class ApplyRun(Run):
         if instead and found.outcome == "ready" and not found.code:
             task.outcome = found = found._replace(code=OTHER_VARIANT, message=instead)
         elif instead:  # no other row of the summary says that a variant has failed
-            task.outcome = found = found._replace(message="; ".join(filter(None, (found.message, instead))))
+            how, separator, output = found.message.partition(LAST_OUTPUT)
+            instead = without_output(instead) if output else instead  # the last output is that of this replica
+            task.outcome = found = found._replace(
+                message=f"{'; '.join(filter(None, (how, instead)))}{separator}{output}")
         where = f" on {', '.join(found.nodes)}" if found.nodes else ""
         why = f": {found.message}" if found.message else ""
         details = {name: value for name, value in document_of(found).items() if name not in ("message", "level")}

@@ -49,6 +49,11 @@ _STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", re.MULTILI
 ADVICE = "give each engine its own port with $(FLEETCTL_PORT), or place one engine per node"
 
 
+def without_output(message: str) -> str:
+    """Return how an engine ended, without its last output: text that follows would be taken for a part of that."""
+    return message.partition(LAST_OUTPUT)[0]
+
+
 class EngineProcess:
     """The engine of a member on its node, not started yet.
 
@@ -176,7 +181,7 @@ class EngineProcess:
                 raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
         except StartFailed as failed:
             code = RELOAD_ENDED if failed.code == RELOAD_ENDED else RELOAD_FAILED
-            why = str(failed).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
+            why = without_output(str(failed))  # output from before the request explains nothing
             raise StartFailed(code, f"{answer}; then {why}") from None
 
     def _ask(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> str:
@@ -306,7 +311,7 @@ class EngineLog:
 
         The line omits the last output, which the log has anyway.
         """
-        self.say(f"ended at {utc_now()}: {reason.partition(LAST_OUTPUT)[0]}")
+        self.say(f"ended at {utc_now()}: {without_output(reason)}")
 
     def end_of_this_life(self, limit: int) -> str:
         """Return at most the last `limit` bytes of the engine's output since it started."""

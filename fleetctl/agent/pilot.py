@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Collection, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from .attempt import Attempt
-from .engine import LAST_OUTPUT
+from .engine import without_output
 from .messages import Replica
 from .run import OnNodes, outcome_of
 from .run_messages import Outcome, Plan
@@ -103,8 +103,7 @@ class Pilots:
             if found.outcome == "ready":
                 return AFTER_PILOT, f"{ready_text(found, 'their')}; {NEXT_APPLY}"
             if found.outcome == "failed" and len(ended) == len(pilots):
-                reason = found.message.partition(LAST_OUTPUT)[0]
-                return PILOT_FAILED, f"their pilot {key} failed: {found.code}: {reason}"
+                return PILOT_FAILED, f"their pilot {key} failed: {found.code}: {without_output(found.message)}"
         names = ", ".join(one.key for one in pilots)
         return AFTER_PILOT, f"{NEXT_APPLY}, once their pilot{f' {names}' if names else ''} is ready"
 

@@ -17,7 +17,7 @@ import typer
 from fleetctl.child import Child
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import say, show_report, write_document
+from fleetctl.cli.console import say, show_report, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.base import is_model_key, is_served_name
@@ -55,6 +55,7 @@ ON_CHANGE_S = 60
 """Time limit of --on-change: while it runs, the file does not change."""
 RETRY_S, MAX_RETRY_S = 5.0, 60.0
 
+JSON_FORMATS = frozenset({"json", "prometheus", "vllm-router"})
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
 AT_A_TIME = 16
 TIMEOUT_S = 5.0
@@ -106,7 +107,8 @@ def endpoints(
         say("warning", *left_out(output_format, served))
         show_report(endpoints_report(served))
     elif out is None:
-        write_document(_text(output_format, read()))
+        write = write_result if output_format in JSON_FORMATS else write_document
+        write(_text(output_format, read()))
     elif follow:
         _follow(read, KeptFile(out, output_format, command), interval)
     else:

@@ -441,6 +441,22 @@ def test_the_failure_of_a_variant_is_said_whatever_becomes_of_the_one_in_its_pla
 
 
 @pytest.mark.usefixtures("at_once")
+def test_the_output_of_an_engine_comes_last_in_each_message_and_only_its_own(cluster: ScriptedCluster) -> None:
+    """What shows a message ends it where the output begins, so nothing may follow it."""
+    cluster.scripts = {"a/0": ["granted", "failed:ENGINE_EXITED; last output: line one\nline two"],
+                       "a/1": ["skipped:LOCK_LOST; last output: other words"]}
+    cluster.on_replan = {"request": request_of("a/1", variant="small")}
+    [row] = cluster.run(mayReplan=True, **request_of("a/0", variant="large"))["outcomes"]
+    told = {kind: fields["message"] for kind, fields in cluster.events}
+    assert told["replanWanted"] == "ENGINE_EXITED: planning again for 1 replica"
+    assert told["variantFailed"] == (
+        "a/0: variant large failed: ENGINE_EXITED; a/1 takes its place as variant small")
+    how, _, output = row["message"].partition("; last output: ")
+    assert how.startswith("LOCK_LOST; variant large failed in its place: ENGINE_EXITED")
+    assert output == "other words of a/1"
+
+
+@pytest.mark.usefixtures("at_once")
 def test_failures_of_variants_without_another_one_stay_failures(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": FAILED[1:], "a/1": FAILED[1:], "a/2": REFUSED}
     row = {"model": "a", "code": "Y", "message": "no room", "replicas": 1}

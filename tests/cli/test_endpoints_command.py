@@ -58,6 +58,20 @@ def test_json_is_the_published_document(cli, running: ClusterStandIn):
     assert running.writes() == []
 
 
+@pytest.mark.parametrize("output", ["json", "prometheus", "vllm-router"])
+def test_a_document_on_standard_output_moves_no_cursor_and_means_what_the_cluster_said(
+    cli, running: ClusterStandIn, output: str
+):
+    name = "node\x9b2J\u202e\u2028"
+    running.nodes[0]["node_name"] = name
+    text = cli("endpoints", "--format", output).out
+    assert not set(text) & {"\x9b", "\u202e", "\u2028"}
+    if output == "json":
+        assert json.loads(text)["models"][0]["endpoints"][0]["node"] == name
+    if output == "prometheus":
+        assert json.loads(text)[0]["labels"]["node"] == name
+
+
 def test_a_dash_is_standard_output(cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert json.loads(cli("endpoints", "--format", "json", "-o", "-").out)["models"]

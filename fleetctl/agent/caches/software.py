@@ -26,6 +26,7 @@ WATCHED = re.compile(
 """The packages, by their names with dots, that compile, are compiled against, or decide what is compiled."""
 VERSION_S, VERSION_BYTES, POLL_S = 60.0, 4096, 0.02
 MOST_PACKAGES = 5000
+_RELEASE = re.compile(r"/python(\d+\.\d+t?)/[^/]*-packages\Z")
 _DIST = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-.*)?\.(?:dist|egg)-info\Z")
 _SHEBANG = re.compile(rb"#!\s*(\S+)(?:\s+(\S+))?|'''exec' \"?([^\"\s]+)")
 
@@ -49,6 +50,9 @@ def software_of(argv: Sequence[str], env: Mapping[str, str], version: Sequence[s
     folders = package_folders(program, env)
     found = {**{name: text for folder in reversed(folders) for name, text, _ in packages_in(folder)}}
     packages = {name: text for name, text in found.items() if WATCHED.match(name)}
+    python = next(filter(None, map(_RELEASE.search, folders)), None)
+    if python:
+        packages["python"] = python[1]  # bytecode and extension modules are of one release
     if version:
         printed, trouble = printed_version(version, env, cwd)
         return Software(program, printed, packages, trouble)

@@ -50,7 +50,7 @@ def versions(venv: Path, *argv: str, version: tuple[str, ...] = (), **env: str) 
     return found
 
 
-PACKAGES = {"nvidia.cublas.cu12": "12.8.3", "torch": "2.9.0+cpu", "vllm.cpu": "0.11.0"}
+PACKAGES = {"python": "3.11", "nvidia.cublas.cu12": "12.8.3", "torch": "2.9.0+cpu", "vllm.cpu": "0.11.0"}
 
 
 def test_a_console_script_has_the_version_of_its_package(venv: Path) -> None:
@@ -64,6 +64,17 @@ def test_a_module_has_the_version_of_its_package(venv: Path) -> None:
     found = versions(venv, "python", "serve.py")
     assert (found.engine, found.packages) == ("", PACKAGES)
     assert "engine.version" in found.unknown
+
+
+def test_another_release_of_python_is_another_version_though_all_packages_are_alike(venv: Path) -> None:
+    before = versions(venv, "vllm")
+    (venv / "bin" / "python").unlink()
+    (venv / "bin" / "python").symlink_to(venv.parent / "base" / "python3.12")
+    (venv.parent / "base" / "python3.11").rename(venv.parent / "base" / "python3.12")
+    (venv / "lib" / "python3.11").rename(venv / "lib" / "python3.12")
+    after = versions(venv, "vllm")
+    assert after._replace(packages={}) == before._replace(packages={})
+    assert (before.packages, after.packages) == (PACKAGES, {**PACKAGES, "python": "3.12"})
 
 
 def test_a_long_interpreter_is_found_as_pip_writes_it(venv: Path) -> None:
