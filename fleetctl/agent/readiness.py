@@ -7,6 +7,7 @@ names the life of the actor by its `ready_at`, so the next life does not inherit
 No `from __future__ import annotations` here: `wire.parse` reads the types of fields.
 """
 
+import contextlib
 import threading
 import time
 from typing import Callable, NamedTuple, Optional
@@ -91,7 +92,10 @@ class Recorder:
             return
         if self._busy.acquire(blocking=False):
             self._next = time.monotonic() + RECORD_S
-            threading.Thread(target=self._write, args=(state,), name="fleetctl-record", daemon=True).start()
+            try:
+                threading.Thread(target=self._write, args=(state,), name="fleetctl-record", daemon=True).start()
+            except RuntimeError:  # no thread is free
+                self._busy.release()
 
     def leave(self, why: str) -> None:
         """Record at once that the replica is being ended: it serves no more, though its actor is up until it has."""
@@ -99,7 +103,8 @@ class Recorder:
             if self._busy.acquire(timeout=RECORD_S):
                 self._write(NotReady(utc_now(), why))
 
-        threading.Thread(target=run, name="fleetctl-record", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # without a free thread it ends all the same
+            threading.Thread(target=run, name="fleetctl-record", daemon=True).start()
 
     def _write(self, state: Optional[NotReady]) -> None:
         try:

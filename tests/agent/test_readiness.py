@@ -204,6 +204,18 @@ def test_what_cannot_be_written_is_written_later(keys: Keys, monkeypatch: pytest
     seen(recorder, SINCE, lambda: recorded() is not None)
 
 
+def test_without_a_free_thread_it_is_written_later(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = Recorder(REPLICA, READY_AT, restarted=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(readiness.threading.Thread, "start", none_left)
+        recorder.see(SINCE)
+        recorder.leave("it is being ended")
+    seen(recorder, SINCE, lambda: recorded() is not None)
+
+
 def test_the_row_is_named_only_while_a_replica_is_not_ready(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row that is named costs every plan a request."""
     def named() -> bool:
