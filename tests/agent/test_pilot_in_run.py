@@ -167,6 +167,51 @@ def test_of_each_variant_the_others_follow_its_own_pilot(cluster: ScriptedCluste
     assert cluster.kinds().count("replanWanted") == 1
 
 
+def test_of_two_models_each_waits_for_its_own_pilot_and_neither_is_forgotten(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"b/0": ["granted", *["wait"] * 20, "ready"]}
+    answers = iter([{"request": request_of("a/1")}, {"request": request_of("b/1", "b/2")}])
+
+    def emit(kind: str, message: str, level: str = "info", **fields: Any) -> None:
+        if kind == "replanWanted":
+            cluster.on_replan = next(answers)
+        ScriptedCluster.emit(cluster, kind, message, level, **fields)
+
+    cluster.emit = emit  # type: ignore[method-assign]
+    request = with_pilot("a/0", "b/0", "c/0", after=1)
+    request["plan"]["afterPilot"] += [{"model": "b", "variant": None}] * 2
+    summary = cluster.run(mayReplan=True, **request)
+    assert cluster.begun == ["a/0", "b/0", "c/0", "a/1", "b/1", "b/2"]
+    assert summary["exitCode"] == 0
+    assert [fields["message"] for kind, fields in cluster.events if kind == "replanWanted"] == [
+        "pilot a/0 is ready: planning again for 1 replica", "pilot b/0 is ready: planning again for 2 replicas"]
+
+
+def test_two_pilots_that_are_ready_together_lead_to_one_question(cluster: ScriptedCluster) -> None:
+    cluster.on_replan = {"request": request_of("a/1", "b/1", "b/2")}
+    request = with_pilot("a/0", "b/0", after=1)
+    request["plan"]["afterPilot"] += [{"model": "b", "variant": None}] * 2
+    assert cluster.run(mayReplan=True, **request)["exitCode"] == 0
+    [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
+    assert wanted["message"].endswith("planning again for 3 replicas")
+
+
+@pytest.mark.parametrize("variant", ["x", None])
+def test_the_pilot_that_has_ended_since_the_plan_is_named_with_its_variant(
+    cluster: ScriptedCluster, variant: str | None
+) -> None:
+    cluster.on_replan = {"request": request_of("a/1", variant=variant)}
+    cluster.run(mayReplan=True, **with_pilot(after=1, variant=variant))
+    [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
+    assert [row.get("variant") for row in wanted["pilots"]] == [variant]
+
+
+def test_a_run_that_cannot_plan_asks_about_no_pilot_that_has_ended(cluster: ScriptedCluster) -> None:
+    summary = cluster.run(mayReplan=False, **with_pilot(after=1))
+    assert rows(summary) == [("a", "skipped", "AFTER_PILOT", 1)]
+    assert summary["outcomes"][0]["message"] == "the next apply creates them, once their pilot is ready"
+    assert "replanWanted" not in cluster.kinds()
+
+
 def test_an_interrupted_run_says_so_of_what_waited(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": ["granted", "wait"]}
 

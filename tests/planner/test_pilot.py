@@ -156,6 +156,17 @@ def test_a_former_spelling_of_the_hash_is_the_same_spec() -> None:
     assert [len(plan_for(fleet, inventory).starts), plan_for(fleet, inventory).after_pilot] == [3, []]
 
 
+def test_several_pilots_are_on_nodes_of_their_own_if_they_can_be() -> None:
+    nodes = [{"name": "a", "gpus": 3}, {"name": "b", "gpus": 1}]
+    plan = plan_for(four({"replicas": 2}), short_inventory({"nodes": nodes}))
+    assert len(plan.after_pilot) == 2
+    assert {one.members[0].node for one in plan.starts} == {"a", "b"}
+    three = plan_for(four({"replicas": 3}), short_inventory({"nodes": nodes}))
+    assert {one.members[0].node for one in three.starts} == {"a", "b"}
+    alone = plan_for(four({"replicas": 2}), short_inventory({"nodes": [{"name": "a", "gpus": 4}]}))
+    assert (len(alone.starts), len(alone.after_pilot)) == (2, 2), "on one node both start there"
+
+
 def test_a_question_is_about_all_that_would_run() -> None:
     inventory = short_inventory({"nodes": [{"name": "a", "gpus": 4}]})
     assert len(Scenario(four({}), inventory).plan().starts) == 4

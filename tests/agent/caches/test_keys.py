@@ -142,6 +142,13 @@ def test_the_folder_with_weights_is_in_the_key_and_a_secret_is_not(monkeypatch: 
     assert not {**found.env}.items() & other.items()
 
 
+def test_a_variable_of_the_node_that_is_no_text_has_a_hash_too() -> None:
+    """As `os.environ` has it: each byte that is not UTF-8 is half of a surrogate pair."""
+    found = hashed({"env A": "\udcff", "env B": "\udcfe"}, SECRET)
+    assert found["env A"] != found["env B"]
+    assert {len(text) for text in found.values()} == {32}
+
+
 def test_a_line_keeps_what_tells_replicas_apart() -> None:
     line = ["$(FLEETCTL_PORT_A)", "$(FLEETCTL_MODEL)/$(HOME)", "$(OWN)", "$(UNKNOWN)", "$$(HOME)"]
     known = {"FLEETCTL_PORT_A": "1", "FLEETCTL_MODEL": "m", "HOME": "/root", "OWN": "2"}
