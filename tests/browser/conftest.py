@@ -25,9 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """The browser; without one, tests fail in CI and are skipped elsewhere, with a message about how to install it."""
+    """The browser, until the last test here has ended; without one, tests fail in CI and are skipped elsewhere, with a
+    message about how to install it.
+    """
     path = find_chromium(os.environ)
     if path is None:
         (pytest.fail if must_not_be_skipped(os.environ) else pytest.skip)(ABSENT)
@@ -63,7 +65,7 @@ OpenPage = Callable[..., "Page"]
 Tabs = Callable[..., Tab]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tabs(browser: Browser) -> Tabs:
     """A tab per set of context options, kept open because opening one takes longer than most tests.
 

@@ -26,7 +26,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fleetctl.demo.lifecycle import free_port
 
-NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(Path(__file__).with_name("setup_worker.py"))}
+HERE = Path(__file__).parent
+NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(HERE / "setup_worker.py"),
+        "worker_path": str(HERE / "default_worker.py")}
 JOIN_S = 60.0
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
 """Linux's numbers for mounts, which Python does not know."""
