@@ -1,8 +1,8 @@
-"""Becomes a worker of Ray, like Ray's own script of this name, but the workers of a node import Ray only once.
+"""Becomes a worker of Ray, like Ray's own script of this name, but the workers of a job import Ray only once per node.
 
-An import takes nearly a second of CPU, and Ray starts workers for each command that is submitted and for each actor.
-Here the first one leaves a process behind that has imported Ray. Each further one is a copy of it: with its own
-arguments, environment, folder, output and job, and a child of the same raylet.
+An import takes nearly a second of CPU. Ray's dashboard starts a worker for each command that is submitted, all for one
+job of its own, and a run starts one for each actor. Here the first one leaves a process behind that has imported Ray.
+Each further one is a copy of it, a child of the same raylet, with its own arguments, environment, folder and output.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import importlib.util
 import json
 import os
 import platform
-import re
 import runpy
-import secrets
 import signal
 import socket
 import sys
@@ -31,14 +29,12 @@ CLONE_PARENT = 0x8000
 PR_SET_PDEATHSIG = 1
 PYTHON = ctypes.PyDLL(None)
 """Its functions are called with Python's global lock held."""
-JOB = "RAY_JOB_ID"
-NO_COPIES = "E2E_NO_COPIES"
 
 
 def main() -> None:
-    folder = os.environ.get("RAY_TMPDIR")
-    if folder and JOB in os.environ and platform.machine() in CLONE and NO_COPIES not in os.environ:
-        place = Path(folder, f"workers-{os.getppid()}")
+    folder, job = os.environ.get("RAY_TMPDIR"), os.environ.get("RAY_JOB_ID")  # Ray reads the job when it is loaded
+    if folder and job and platform.machine() in CLONE:
+        place = Path(folder, f"workers-{os.getppid()}-{job}")
         with place.with_suffix(".lock").open("w") as lock:
             while not held(lock):
                 if asked(place):
@@ -80,11 +76,7 @@ def be_asked(place: Path, lock: TextIO) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place))
     listener.listen(100)
-    job, nobodys = os.environ[JOB], secrets.token_hex(4)
-    os.environ[JOB] = nobodys
     importlib.import_module("ray.dashboard.modules.job.job_supervisor")
-    os.environ[JOB] = job
-    at = place_of_job(nobodys.encode())
     gc.collect()
     gc.freeze()
     is_copy = copied()
@@ -108,28 +100,6 @@ def be_asked(place: Path, lock: TextIO) -> None:
                 os.close(output)
     listener.close()
     lock.close()
-    if at is None:  # this Ray keeps the job elsewhere: import it again, for this job
-        os.environ[NO_COPIES] = "yes"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    ctypes.memmove(at, os.environ[JOB].encode(), len(nobodys))
-
-
-def place_of_job(job: bytes) -> int | None:
-    """Return where in this process's memory Ray keeps the job, which it reads from the environment when it is loaded.
-
-    It is a C++ string: its length, its capacity, a count of its owners, its text. None = not found, or not only there.
-    """
-    found, before = [], len(job).to_bytes(8, sys.byteorder)
-    with Path("/proc/self/mem").open("rb", buffering=0) as memory:
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            addresses, rights, _, _, inode, *_ = line.split()
-            begin, end = (int(address, 16) for address in addresses.split("-"))
-            if rights.startswith("rw") and inode == "0":  # no file's
-                memory.seek(begin)
-                part = memory.read(end - begin)
-                found += [begin + at for at in (one.start() for one in re.finditer(job, part))
-                          if part[at - 24:at - 16] == before]
-    return found[0] if len(found) == 1 else None
 
 
 def copied() -> bool:
