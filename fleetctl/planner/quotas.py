@@ -7,7 +7,7 @@ member that claims only VRAM is known once its card is chosen, so replicas are c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Quota
@@ -23,7 +23,7 @@ from fleetctl.planner.policy import policy_at
 NO_LIMIT = 1 << 62
 NO_MOST: Mapping[int, int] = {}
 ROUNDS = 8
-"""How many times the unused part of a quota is offered to other models."""
+"""How many times the unused part of a quota is offered to other models, and how many models with variants get more."""
 
 
 @dataclass(slots=True)
@@ -122,6 +122,21 @@ class Quotas:
                     usage.add(1, gpus)
         return kept
 
+    def left_for(self, demands: Sequence[Demand], places: Set[int], placed: Sequence[Placed]
+                 ) -> tuple[int, int, list[Demand]] | None:
+        """Return the first of these models with variants of which more would be within the quotas, with how many.
+
+        And the demands, in which each of its variants takes no more than the quotas leave for it alone.
+        """
+        totals, new = self.after(placed), Counter(one.demand.option for one in placed)
+        for place, ways in grouped((demand.place, demand) for demand in demands if demand.place in places).items():
+            left = {demand.option: min(demand.at_most, new[demand.option] + totals.leave(demand)) for demand in ways}
+            have = sum(new[option] for option in left)
+            if len(ways) > 1 and (more := min(ways[0].missing, sum(left.values())) - have) > 0:
+                return place, have + more, [
+                    replace(one, most=left[one.option]) if one.place == place else one for one in demands]
+        return None
+
     def after(self, placed: Iterable[Placed]) -> Totals:
         """Return the quotas after all of `placed` is counted."""
         found, most = list(placed), dict[Option, int]()
@@ -204,10 +219,12 @@ def pack_within(
     """Pack what the quotas allow; replicas without room leave their part of a quota to others. `undo` undoes a packing.
 
     Each round either permanently lowers the demand of a model, or is the last one. The bound of a round in which models
-    had no room holds for the last one, too, which asks for less.
+    had no room holds for the last one, too, which asks for less. Only a model with variants gets what is left at last:
+    its demand was lowered while others took more GPUs than they have now.
     """
     at_most: dict[int, int] = {}
-    no_room: set[int] = set()
+    no_room, tried = set[int](), set[int]()
+    former: tuple[Sequence[Demand], dict[int, int], int] | None = None
     rounds, gap, method = 0, 0, ""
     if quotas.limit_nothing:
         packing = packed(demands)
@@ -221,10 +238,23 @@ def pack_within(
         kept = quotas.keeps(packing.placed)
         short = {demand.place: placed[demand.place] for demand in asked if placed[demand.place] < demand.missing}
         over = {place: kept[place] for place in placed if kept[place] < placed[place]}
+        if former is not None and (over or placed.total() <= former[2]):
+            undo()
+            (demands, at_most, _), former = former, None
+            continue
+        former = None
         if not over:
             no_room |= short.keys()
             offered = quotas.allowed(demands, {**at_most, **short}) if rounds < ROUNDS else asked
             if all(new.missing <= old.missing for new, old in zip(offered, asked, strict=True)):
+                places = {one.place for one in demands} - tried - short.keys() if len(tried) < ROUNDS else set[int]()
+                if more := quotas.left_for(demands, places, packing.placed):
+                    undo()
+                    tried.add(more[0])
+                    gap, former = max(gap, packing.bound - placed.total()), (demands, at_most, placed.total())
+                    demands = more[2]  # all others keep the number that they have
+                    at_most = {**{one.place: placed[one.place] for one in demands}, more[0]: more[1]}
+                    continue
                 bounded = packing._replace(bound=packing.bound + gap, method=packing.method or method)
                 return WithinQuotas(bounded, asked, frozenset(no_room))
             gap, method = max(gap, packing.bound - len(packing.placed)), packing.method

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import pytest
 from checker import check_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from oracle.families import BLIND, FAMILIES
+from oracle.with_variants import draw_variants
 from planning_inputs import PlanningInputs, planning_inputs
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
@@ -120,3 +124,17 @@ def test_a_bound_that_is_not_reached_before_others_get_the_quota_still_counts() 
     found = pack_within(quotas, demands, packed, lambda: None)
     assert [one.missing for one in found.asked] == [2, 4]
     assert (len(found.packing.placed), found.packing.bound, found.packing.method) == (6, 7, "slots")
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
+def test_what_a_quota_leaves_goes_to_a_variant_that_is_small_enough(family: str) -> None:
+    """Random fleets with variants and their minimums: `check_plan` finds no room for what is blocked."""
+    for seed in range(cases(8)):
+        fleet, inventory = draw_variants(family, seed)
+        draw = Random(f"quotas {family} {seed}")
+        quota = draw.choice([{"replicas": draw.randint(1, 12)}, {"gpus": draw.randint(1, 16)}])
+        fleet = replace(fleet, policy=Policy.model_validate({"quotas": [quota]}))
+        plan = plan_for(fleet, inventory)
+        check_plan(plan, fleet, inventory)
+        assert len(plan.actions) <= quota.get("replicas", len(plan.actions))
+        assert sum(member.gpus for one in plan.actions for member in one.members) <= quota.get("gpus", 999) * 10_000

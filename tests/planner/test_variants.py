@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
 from fleetctl.planner.failures import what_cools
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.placement.occupants import look_around
 from fleetctl.planner.reloads import MORE_CHANGED, OTHER_VARIANT
 from fleetctl.planner.stale import moved_since
 from fleetctl.render.report.markdown import render_markdown
@@ -350,3 +353,25 @@ def test_a_surplus_replica_of_the_model_itself_is_in_the_way_of_the_minimum_of_a
     assert again.blocked == []
     [none] = plan_for(*with_minimum(3, {"a100": 3}, 1)).blocked
     assert none.make_room == [], "one that the target needs would come back"
+
+
+def test_without_surplus_replicas_a_model_misses_no_more_and_has_no_surplus() -> None:
+    draw, seen = random.Random("surplus"), Counter[bool]()
+    for _ in range(cases(300)):
+        names = ["h100", "a100", "l4"][:draw.randint(1, 3)]
+        [model] = short_fleet({"models": [{"key": "m", "replicas": draw.randint(0, 4), "variants": [
+            {"name": name, "gpus": 1 + place, "hash": name, "min": draw.randint(0, 2)}
+            for place, name in enumerate(names)]}]}).models
+        live = [{"model": "m", "id": number, "node": "n", "hash": draw.choice([*names, "gone"])}
+                for number in range(draw.randint(0, 8))]
+        inventory = short_inventory({"nodes": [{"name": "n", "gpus": 8}], "replicas": live})
+        running = sort_out(inventory, "lab", ["m"]).running
+        spare = [one.replica_id for one in look_around((), (), running, {"m": model}).replicas if not one.wanted]
+        left = [one for one in inventory.replicas if one.replica_id not in spare]
+        before, after = (sort_out(inventory.model_copy(update={"replicas": replicas}), "lab", ["m"]).models["m"]
+                         for replicas in (inventory.replicas, left))
+        assert len(spare) == max(0, len(before.live) - before.floor(model))
+        assert after.to_create(model) == before.to_create(model)
+        assert after.floor(model) == before.floor(model) >= len(after.live)
+        seen[bool(spare) and before.kept_by_minimum(model) > model.replicas] += 1
+    assert seen[True]
