@@ -70,6 +70,9 @@ def test_a_lock_that_is_none_hides_no_other_cache_and_takes_no_folder_from_a_sta
     os.mkfifo(odd / "snapshot.json")
     rows = {row.artifact: row for row in folder.listed(str(tmp_path))}
     assert {(row.used, bool(row.trouble)) for row in rows.values()} == {(True, True), (False, False)}
+    documents = [CachedArtifact.model_validate(document_of(row)) for row in rows.values()]
+    shown = pruned_report(Pruned(dry_run=True, nodes=[NodeCache(node_id="a", node="a", artifacts=documents)]))
+    assert {str(row[-1]).partition(":")[0] for row in shown.tables[0].rows} == {"kept", "would be removed"}
     removed = {row.artifact: row for row in folder.remove(str(tmp_path), list(rows))}
     assert (removed[folder.id_of(str(odd))].removed, removed[folder.id_of(str(fine))].removed) == (False, True)
     assert removed[folder.id_of(str(odd))].trouble
