@@ -265,8 +265,8 @@ class ApplyRun(Run):
                 kept.append(task)
                 continue
             assert task.outcome is not None
-            why = f"variant {task.replica.variant} failed in its place: {task.outcome.code}: {task.outcome.message}"
-            self._instead[found.key] = why
+            self._instead[found.key] = (f"variant {task.replica.variant} failed in its place, as {task.key}: "
+                                        f"{task.outcome.code}: {task.outcome.message}")
             self.events.emit(
                 "variantFailed", f"{task.key}: variant {task.replica.variant} failed: "
                 f"{without_output(task.outcome.message)}; {found.key} takes its place as variant "

@@ -416,7 +416,7 @@ def test_a_variant_that_fails_is_replaced_by_another_in_the_same_run(cluster: Sc
     assert [(row["variant"], row.get("code")) for row in summary["outcomes"]] == [
         ("large", None), ("small", "OTHER_VARIANT")]
     assert summary["outcomes"][1]["message"] == (
-        "variant large failed in its place: ENGINE_EXITED: ENGINE_EXITED of a/0")
+        "variant large failed in its place, as a/0: ENGINE_EXITED: ENGINE_EXITED of a/0")
     assert summary["exitCode"] == 0
     [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
     assert (wanted["refused"], [(row["replicaId"], row["variant"]) for row in wanted["failed"]]) == (
@@ -437,7 +437,8 @@ def test_the_failure_of_a_variant_is_said_whatever_becomes_of_the_one_in_its_pla
     cluster.on_replan = {"request": request_of("a/1", variant="small")}
     [row] = cluster.run(mayReplan=True, **request_of("a/0", variant="large"))["outcomes"]
     assert (row["outcome"], row["code"], row["message"]) == (
-        kind, code, f"{code} of a/1; variant large failed in its place: ENGINE_EXITED: ENGINE_EXITED of a/0")
+        kind, code,
+        f"{code} of a/1; variant large failed in its place, as a/0: ENGINE_EXITED: ENGINE_EXITED of a/0")
 
 
 @pytest.mark.usefixtures("at_once")
@@ -452,7 +453,7 @@ def test_the_output_of_an_engine_comes_last_in_each_message_and_only_its_own(clu
     assert told["variantFailed"] == (
         "a/0: variant large failed: ENGINE_EXITED; a/1 takes its place as variant small")
     how, _, output = row["message"].partition("; last output: ")
-    assert how.startswith("LOCK_LOST; variant large failed in its place: ENGINE_EXITED")
+    assert how.startswith("LOCK_LOST; variant large failed in its place, as a/0: ENGINE_EXITED")
     assert output == "other words of a/1"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from fake_dashboard import FakeDashboard, status
 
-from fleetctl.apply.jobs import document, send
+from fleetctl.apply.jobs import document, put
 from fleetctl.errors import ApplyError, ClusterRefused, ClusterUnreachable, FleetctlError, ForgeError, InventoryError
 from fleetctl.forge.http import ForgeClient
 from fleetctl.inventory.access import Access
@@ -77,7 +77,7 @@ def test_an_answer_that_is_no_json_names_the_proxy(dashboard: FakeDashboard, pro
 
 
 def test_a_refused_upload_names_the_proxy(dashboard: FakeDashboard, proxy: str):
-    error = failure_of(lambda client: send(client, document("name", {})))
+    error = failure_of(lambda client: put(client, document("name", {})))
     assert isinstance(error, ApplyError)
     assert proxy in error.message
 

@@ -30,10 +30,11 @@ from ..weights.index import WeightsError
 from ..weights.store import CachedArtifact, require_own_folder
 from ..wire import document_of, parse
 from .key import CacheKey
-from .snapshot import CacheError, replace_folder
+from .snapshot import READ, CacheError, replace_folder
 
 FOLDER = "caches"
-MOST_NUMBERS = 1024
+MOST_NUMBERS, MOST_ODD = 1024, 16
+"""The most folders of a key on a node, and how many of them may be no folder of ours before a member does without."""
 LINGER_S, POLL_S = 10.0, 0.2
 """How long processes of a member that has just ended may take to leave its folder."""
 _NAME, _NUMBER = re.compile(r"[0-9a-f]{16}\Z"), re.compile(r"\d{1,4}\Z")
@@ -86,7 +87,7 @@ class OwnFolder:
     def snapshot(self, key: CacheKey, secret: bytes) -> Optional[Snapshot]:
         """Return the last snapshot that was made here in this session of the cluster and for this key."""
         try:
-            with open(os.path.join(self.path, "snapshot.json"), "rb") as file:
+            with open(os.open(os.path.join(self.path, "snapshot.json"), READ), "rb") as file:
                 found = parse(Snapshot, json.loads(file.read(1 << 20)))
         except (OSError, ValueError, RecursionError):
             return None
@@ -112,13 +113,20 @@ def take_folder(root: str, name: str, linger_s: float = LINGER_S,
     """
     users = users or processes_with
     deadline = time.monotonic() + linger_s
+    odd = 0
     try:
         require_own_folder(root, FOLDER)
         os.makedirs(os.path.join(root, FOLDER, name), mode=0o700, exist_ok=True)
         for number in range(MOST_NUMBERS):
             path = os.path.join(root, FOLDER, name, str(number))
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError:  # another user's, or no folder: the next one is as good
+                odd += 1
+                if odd >= MOST_ODD:
+                    raise
+                continue
             if _locked(lock):
                 while users(path) and time.monotonic() < deadline:
                     time.sleep(POLL_S)
@@ -173,8 +181,13 @@ def listed(root: str) -> Iterator[CachedArtifact]:
     """Yield the folder of each member on this node, and of earlier ones, as if it was an artifact."""
     for path in folders(root):
         size = _size(path)
-        if size:
-            yield CachedArtifact(id_of(path), size, not _if_unused(path, wipe=False), cache=_described(path))
+        if not size:
+            continue
+        try:
+            is_used, trouble = not _if_unused(path, wipe=False), None
+        except OSError as error:  # another user's, or on a disk that cannot be written to: nobody here can remove it
+            is_used, trouble = True, error.strerror or str(error)
+        yield CachedArtifact(id_of(path), size, is_used, trouble=trouble, cache=_described(path))
 
 
 def id_of(path: str) -> str:
@@ -188,7 +201,8 @@ def label(key: CacheKey) -> str:
 
 
 def _described(path: str) -> str:
-    with contextlib.suppress(OSError, ValueError, RecursionError), open(os.path.join(path, "key.json"), "rb") as file:
+    name = os.path.join(path, "key.json")
+    with contextlib.suppress(OSError, ValueError, RecursionError), open(os.open(name, READ), "rb") as file:
         return label(parse(CacheKey, json.loads(file.read(1 << 20))))
     return "unknown"
 

@@ -337,8 +337,13 @@ def cached(root: str) -> Iterator[CachedArtifact]:
     for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
         entries = _entries(root, name)
         size = sum(_sizes(entries))
-        if size:
-            yield CachedArtifact(name, size, not _unless_used(entries, wipe=False))
+        if not size:
+            continue
+        try:
+            is_used, trouble = not _unless_used(entries, wipe=False), None
+        except OSError as error:  # another user's: nobody here can remove it
+            is_used, trouble = True, error.strerror or str(error)
+        yield CachedArtifact(name, size, is_used, trouble=trouble)
 
 
 def remove(root: str, artifact: str) -> bool:

@@ -68,12 +68,16 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
 
 
 def _why(row: ReplicaOutcome) -> list[str]:
-    """Return a row's message in lines: the reason first, then the engine's last output, and where the rest is."""
+    """Return a row's message in lines: the reason first, then the engine's last output, and where the rest is.
+
+    The output of a replica of another variant is in the log of that one, which the reason names.
+    """
     reason, has_output, output = row.message.partition(LAST_OUTPUT)
     if not has_output:
         return row.message.split("\n")
     command = command_line("fleetctl logs", [replica_text(row)])
-    return [*reason.split("\n"), "last output:", *(f"  {line}" for line in output.split("\n")), f"all of it: {command}"]
+    rest = [] if row.code == "OTHER_VARIANT" else [f"all of it: {command}"]
+    return [*reason.split("\n"), "last output:", *(f"  {line}" for line in output.split("\n")), *rest]
 
 
 def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> str:

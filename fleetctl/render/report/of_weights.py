@@ -167,5 +167,5 @@ def _state(artifact: CachedArtifact, *, dry_run: bool) -> str:
     if artifact.removed:
         return "removed"
     if artifact.used:
-        return "in use, kept"
+        return f"kept: {artifact.trouble}" if artifact.trouble else "in use, kept"
     return "would be removed" if dry_run else f"not removed{f': {artifact.trouble}' if artifact.trouble else ''}"

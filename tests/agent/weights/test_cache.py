@@ -52,6 +52,16 @@ def test_an_artifact_in_use_stays_until_its_process_has_ended(
         assert [one.used for one in cached(str(root))] == [True]
 
 
+def test_an_artifact_whose_lock_cannot_be_opened_hides_no_other_one(tmp_path: Path) -> None:
+    for letter in "ab":
+        (tmp_path / (letter * 64) / "files").mkdir(parents=True)
+        (tmp_path / (letter * 64) / "files" / "weights").write_text("x")
+    (tmp_path / ("a" * 64) / "files.use").mkdir()
+    rows = {row.artifact[0]: row for row in cached(str(tmp_path))}
+    assert [(rows[letter].used, bool(rows[letter].trouble)) for letter in "ab"] == [(True, True), (False, False)]
+    assert remove(str(tmp_path), "b" * 64)
+
+
 def test_the_size_counts_each_file_once_and_unfinished_files(tmp_path: Path, origin: Path, artifact: str) -> None:
     root = tmp_path / "node"
     whole = sum(len(data) for data in files_in(origin).values())

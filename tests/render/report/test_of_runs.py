@@ -53,6 +53,11 @@ def test_the_reason_of_a_failure_comes_before_the_engines_output_and_the_command
     text = printed(row("failed", replicaId=1, code="ENGINE_EXITED", message=said))
     assert ("  org/m:1/1 failed (ENGINE_EXITED)\n    the engine exited with code 1; cause: ValueError: no room\n"
             "    last output:\n      Traceback\n        File\n    all of it: fleetctl logs org/m:1/1\n") in text
+    why = f"variant large failed in its place, as org/m:1/0: ENGINE_EXITED: {said}"
+    text = printed(row("ready", replicaId=1, code="OTHER_VARIANT", message=why))
+    assert "in its place, as org/m:1/0: ENGINE_EXITED" in text
+    assert "        File\n" in text
+    assert "fleetctl logs" not in text, "that log is of a replica that did not fail"
 
 
 @pytest.mark.parametrize(("rows", "line"), [
