@@ -39,7 +39,7 @@ def served(watcher: Watcher, token: str | None = None, *names: str) -> Iterator[
 
 
 def fetch(served: Served, path: str, authorization: str = "", host: str = "") -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=300)
     given = {"Authorization": authorization, "Host": host}
     connection.request("GET", path, headers={name: value for name, value in given.items() if value})
     return connection.getresponse()

@@ -78,7 +78,7 @@ def served(watcher: Watcher, pushes: Pushes) -> Iterator[Served]:
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes = BODY, path: str = "/push") -> int:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
     connection.request("POST", path, body, dict(headers))
     with connection.getresponse() as answer:
         answer.read()
@@ -218,9 +218,10 @@ def test_a_flood_of_pushes_leads_to_a_look_a_pause(pushes: Pushes, monkeypatch: 
     thread.join()
 
 
-def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 200) -> float:
+def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 200, keep: Callable[[], None] = lambda: None,
+           ) -> float:
     begun = time.monotonic()
-    watch._rest(watcher, pushes, lambda: None, seconds)
+    watch._rest(watcher, pushes, keep, seconds)
     return time.monotonic() - begun
 
 
@@ -242,8 +243,8 @@ def test_a_rest_ends_when_a_replica_that_starts_goes_on(
     assert watcher.seen
     watcher.starts.begin("1" * 40, watcher.seen, [ReplicaOutcome(model="org/m", replica_id=0, outcome="starting")])
     assert watcher.starting()
-    threading.Timer(0.4, lambda: cluster.actors[0].update(state="ALIVE")).start()
-    assert rested(watcher, pushes if with_pushes else None) < 100
+    went_on = rested(watcher, pushes if with_pushes else None, keep=lambda: cluster.actors[0].update(state="ALIVE"))
+    assert went_on < 100, "it was seen to start when the rest began, and to be up at a pulse"
 
 
 def test_a_cluster_that_does_not_answer_leaves_the_rest_as_it_is(watcher: Watcher, cluster: ClusterStandIn) -> None:
