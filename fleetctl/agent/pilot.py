@@ -53,8 +53,7 @@ class Pilots:
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Ask about what waits for a pilot that is not among the `attempts`: its start has ended since the plan."""
-        specs: List[Spec] = [*self._waiting, *((model, None) for model in self._on_new_nodes)]
-        for model, variant in specs if self._may_follow else ():
+        for model, variant in self._waiting if self._may_follow else ():
             if not any(_is_of(one.replica, (model, variant)) for one in attempts):
                 self.ready.append(Outcome(model, "ready", variant=variant))
 

@@ -263,8 +263,13 @@ def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing, StartNow
 
-    placed = [replica for replica, _ in draft.placed]
-    short = left_of([demand for demand in draft.allowed if demand.place in draft.no_room], draft.created_of_each)
+    placed, created = [replica for replica, _ in draft.placed], draft.created_of_each
+    without_room = grouped((demand.place, demand) for demand in draft.allowed if demand.place in draft.no_room)
+    useful = list[Demand]()
+    for place, demands in without_room.items():
+        model = draft.fleet.models[place]
+        useful += would_help(demands, model, draft.state.models[model.key], created) if model.variants else demands
+    short = left_of(useful, created)
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     first: StartNow | None = None

@@ -270,3 +270,12 @@ def test_a_model_asks_once_for_the_nodes_that_follow_its_pilot(
     cluster.on_replan = {"request": grown("a/2", nodes=5, after=3)}
     cluster.run(mayReplan=True, **grown("a/0", "a/1", nodes=0, after=39))
     assert cluster.kinds().count("replanWanted") == 1
+
+
+def test_while_the_pilot_itself_waits_for_its_node_nothing_is_asked(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
+    summary = cluster.run(mayReplan=True, **grown(nodes=1, after=39, waiting=40))
+    assert rows(summary) == [("a", "blocked", "WAITS_FOR_NODES", 40)]
+    assert "replanWanted" not in cluster.kinds()

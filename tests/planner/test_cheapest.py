@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -129,3 +130,44 @@ def test_no_counts_on_which_as_much_fits_cost_less(drawn: list[tuple[dict[str, A
     enough = [counts for counts in product(*(range(most + 1) for _, most, _ in drawn)) if every == fitting(planned(
         [{**one, "max": count} for one, count in zip(plain, counts, strict=True) if count], *models))]
     assert costs(tuple(row.nodes for row in found.growth)) == min(map(costs, enough))
+
+
+def test_neither_do_any_with_variants_quotas_and_a_variant_that_cools() -> None:
+    """All counts are tried, as above; a variant with three failures in a row gets no nodes."""
+    draw, grew = random.Random("variants that grow"), 0
+    for number in range(cases(20)):
+        types = [node_type(name, draw.choice([0.5, 1, 2, 3.25, 8]), gpus=draw.choice([1, 2, 4]),
+                           most=draw.randint(1, 3)) for name in "hls"[:draw.randint(1, 3)]]
+        failures, models = list[dict[str, Any]](), list[dict[str, Any]]()
+        for key in ("m", "n")[:draw.randint(1, 2)]:
+            variants = list[dict[str, Any]]()
+            for name in "abc"[:draw.randint(1, 3)]:
+                one = {"name": name, "gpus": draw.choice([1, 1, 2, 4]), "hash": f"{key}-{name}"}
+                one |= {"selector": {"pool": draw.choice("hl")}} if draw.random() < 0.7 else {}
+                one |= {"max": draw.randint(1, 3)} if draw.random() < 0.4 else {}
+                variants.append(one)
+                if draw.random() < 0.25:
+                    failures += [{"model": key, "hash": one["hash"], "node": f"x{at}", "ago": "1m"} for at in range(3)]
+            models.append({"key": key, "replicas": draw.randint(1, 5), "variants": variants,
+                           "labels": {"team": draw.choice("ab")}})
+        quotas = [{"selector": {"team": "a"}, "replicas": draw.randint(0, 4)},
+                  {"selector": {"team": "b"}, "gpus": draw.randint(0, 6)}][:draw.randint(0, 2)]
+        policy = {"quotas": quotas, "cooldown": {"failures": 3, "first": "2m", "max": "1h"}}
+        nodes = [{"name": "e", "gpus": draw.randint(0, 2)}, *({"name": f"x{at}", "gpus": 0} for at in range(3))]
+        inventory = short_inventory({"nodes": nodes, "failures": failures})
+
+        def plan(grow: list[dict[str, Any]]) -> Plan:
+            return plan_for(short_fleet({"grow": grow, "models": models, "policy": policy}), inventory)  # noqa: B023
+
+        def fitting(made: Plan) -> dict[str, int]:
+            return {row.model: row.on_new_nodes for row in made.blocked if row.on_new_nodes}
+
+        plain = [{key: value for key, value in one.items() if key != "price"} for one in types]
+        found, every = plan(types), fitting(plan(plain))
+        assert fitting(found) == every, number
+        grew += bool(every)
+        enough = [counts for counts in product(*(range(one["max"] + 1) for one in types)) if every == fitting(plan([
+            {**one, "max": count} for one, count in zip(plain, counts, strict=True) if count]))]
+        assert [row.nodes for row in found.growth] == list(min(enough, key=lambda counts: (
+            sum(count * one["price"] for count, one in zip(counts, types, strict=True)), counts[::-1]))), number
+    assert grew or cases(20) < 4

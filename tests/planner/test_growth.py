@@ -159,3 +159,15 @@ def test_the_shares_that_replicas_take_on_new_nodes_count_toward_a_quota() -> No
     [row] = plan_for(replace(fleet, policy=policy), short_inventory({"nodes": [{"name": "small"}]})).blocked
     assert row.on_new_nodes == 2
     assert "for the others: needs 0.75 GPU, 0.5 left of 2 GPUs: 0 live, 1.5 planned; spec.policy.quotas" in row.message
+
+
+def test_no_node_is_requested_for_a_variant_that_the_target_does_not_ask_for_any_more() -> None:
+    """The new replica meets the target; what is left is the minimum of a variant that no node holds."""
+    big = {"name": "eight", "gpus": 8, "min": 2}
+    variants = [{"name": "of-type", "gpus": 1, "selector": LABELS}, big, {"name": "of-old", "gpus": 1}]
+    fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 1, "variants": variants}]})
+    plan = plan_for(fleet, short_inventory({"nodes": [{"name": "old", "gpus": 1}]}))
+    assert [action.variant for action in plan.starts] == ["of-old"]
+    assert [row.nodes for row in plan.growth] == [0]
+    [row] = plan.blocked
+    assert (row.code, row.on_new_nodes) == ("INSUFFICIENT_GPU", 0)

@@ -25,7 +25,8 @@ NODE_NAMES = frozenset((
     OMP_THREADS, "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH", "NVCC",
     "MAX_JOBS", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONHOME", "MKLROOT"))
 NODE_PREFIXES = ("VLLM_", "SGLANG_", "SGL_", "TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_", "TRTLLM_", "TLLM_", "NVTE_",
-                 "XLA_", "JAX_", "DG_", "DEEPGEMM_", "HIP", "AITER_", "NVCC_", "CUDA_", "KMP_", "MKL_", "ATEN_")
+                 "XLA_", "JAX_", "DG_", "DEEPGEMM_", "HIP", "AITER_", "NVCC_", "CUDA_", "KMP_", "MKL_", "ATEN_", "TVM_",
+                 "TILELANG_", "CUTE_")
 """The variables of a node that engines and compilers read. Those of the fleet file are all in the key."""
 NOT_OF_NODE = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", *OTHER_ACCELERATORS))
 """They name a replica's cards; the key has their kind."""

@@ -120,6 +120,7 @@ def test_replicas_of_a_spec_have_one_key_and_any_other_difference_has_another(mo
     others = [
         the_key(monkeypatch, own, "other"), the_key(monkeypatch, own, namespace="other"),
         the_key(monkeypatch, own, CC="clang"), the_key(monkeypatch, own, TRITON_DEBUG="1"),
+        the_key(monkeypatch, own, TVM_FFI_CUDA_ARCH_LIST="9.0"),
         the_key(monkeypatch, own._replace(engine=own.engine._replace(args=("--port", "$(FLEETCTL_PORT)")))),
         the_key(monkeypatch, own._replace(engine=own.engine._replace(env={**own.engine.env, "A": "1"}))),
         the_key(monkeypatch, own._replace(engine=own.engine._replace(version=("echo", "2")))),
