@@ -16,8 +16,8 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy import place_some
 from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import score, wanted_levels
-from fleetctl.planner.placement.rearrange import rearrange
+from fleetctl.planner.placement.objective import count_options, levels_of, score, wanted_levels
+from fleetctl.planner.placement.rearrange import CountedLevels, rearrange
 
 
 def first_pass(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> tuple[list[Demand], list[Placed], Placer]:
@@ -67,3 +67,21 @@ def test_rearranging_keeps_every_rule() -> None:
               for size in (3, 5, 2, 0.6) for number in range(2)]
     fleet, inventory = short_fleet({"models": models}), short_inventory({"nodes": nodes})
     check_plan(plan_for(fleet, inventory), fleet, inventory)
+
+
+@settings(max_examples=cases(50))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), max_size=5),
+       st.lists(st.integers(0, 99), max_size=30))
+def test_levels_counted_in_and_out_are_those_of_what_is_left(
+        models: list[tuple[int, int, int, int]], moves: list[int]) -> None:
+    shapes = [replica_shape(short_model({"key": "m", "replicas": 1, "gpus": gpus})) for gpus in (1, 2)]
+    demands = [Demand(shapes[variant], missing + 1, live, 10 * high, place, variant, least, None, shapes[0].gpu_units)
+               for place, (missing, least, live, high) in enumerate(models) for variant in range(2)]
+    counted, there = CountedLevels(demands), list[Placed]()
+    for move in moves if demands else ():
+        if move % 3 or not there:
+            there.append(Placed(demands[move % len(demands)], ()))
+            counted.count(there[-1:], 1, None)
+        else:
+            counted.count([there.pop(move % len(there))], -1, None)
+        assert counted.levels == levels_of(demands, count_options(there))

@@ -79,46 +79,6 @@ def levels_of(demands: Sequence[Demand], counts: Mapping[Option, int], price: in
                           sum(one.preference * count for one, count in parts))
 
 
-class CountedLevels:
-    """The levels of a packing that changes: `levels_of`, kept up to date as replicas come and go."""
-
-    def __init__(self, demands: Sequence[Demand]) -> None:
-        self._sums = {priority: [0, 0, 0] for priority in sorted(
-            {demand.priority for demand in demands if demand.missing > 0}, reverse=True)}
-        self._saving = savings(demands) if any(demand.variant for demand in demands) else None
-        self._saved, self._price = [0, 0], 0
-        self._counts = Counter[Option]()
-        self._first = Counter[int]()
-        """By place: the new replicas of a model without a live one."""
-
-    def count(self, replicas: Sequence[Placed], times: int, prices: PriceTable | None) -> None:
-        """Count replicas in (`times` = 1) or out (-1)."""
-        if prices is not None:
-            self._price += times * total_price(replicas, prices)
-        for demand, _ in replicas:
-            level, option = self._sums[demand.priority], demand.option
-            with_it = max(self._counts[option], self._counts[option] + times)
-            self._counts[option] += times
-            if demand.live == 0:
-                self._first[demand.place] += times
-                if self._first[demand.place] == (times > 0):  # the first one came, or the last one went
-                    level[0] += times
-            if with_it <= demand.least:
-                level[0] += times
-            level[1] += times * demand.units
-            level[2] += times
-            if self._saving is not None:
-                saving = self._saving[option]
-                self._saved[0] += times * saving.units
-                self._saved[1] += times * saving.preference
-
-    @property
-    def levels(self) -> Levels:
-        """The levels now."""
-        levels = tuple([Level(*level) for level in self._sums.values()])
-        return levels if self._saving is None else (*levels, Saved(self._saved[0], -self._price, self._saved[1]))
-
-
 def proper(levels: Levels) -> list[Level]:
     """Return the levels of priorities, without what is saved."""
     return [level for level in levels if isinstance(level, Level)]

@@ -237,6 +237,20 @@ class Fits:
         """Return the rank of a fit on a node in its present state."""
         return self.of(self.values.ledger.numbers[node], self.values.of_node[node])
 
+    def fill(self, node: int, most: int) -> list[int]:
+        """Take the claim on a node up to `most` times, while no other node is as good; return each GPU share taken."""
+        ledger, trait = self.values.ledger, self.values.of_node[node]
+        number, taken = ledger.numbers[node], list[int]()
+        fit = self.of(number, trait)
+        while fit is not None and (found := ledger.fit(number, self.claim)) is not None:
+            taken.append(found[0].gpus)
+            number = found[1]
+            later = None if len(taken) == most else self.of(number, trait)
+            fit = later if later is not None and later < fit else None
+        if taken:
+            ledger.shift(node, number)
+        return taken
+
     def prepare(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Compute the worth of many (number of an offer, trait) pairs at once."""
         if self.worth is not None:

@@ -197,24 +197,21 @@ class Placer:
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
         """Take up to `count` replicas of a shape with one member, one after another, each on its best node."""
-        seat, ledger, crowding = shape.seats[0], self.ledger, self._crowding(shape)
+        seat, crowding, left = shape.seats[0], self._crowding(shape), count
         candidates, allowed, crowded = self.candidates(seat.kind), self.allowed(shape), self.crowded(shape)
         spreading = None if crowding is None else Spreading(candidates, allowed, crowded, crowding)
-        fits_on, node = candidates.fits.on, None
-        for _ in range(count):
-            if node is None:
-                node = candidates.best(allowed, crowded) if spreading is None else spreading.best()
-            fit = None if node is None else fits_on(node)
-            taken = None if node is None else ledger.take(node, seat.claim)
-            if node is None or fit is None or taken is None:
+        one_by_one = allowed is not None or spreading is not None
+        while left > 0:
+            node = candidates.best(allowed, crowded) if spreading is None else spreading.best()
+            taken = [] if node is None else candidates.fits.fill(node, 1 if one_by_one else left)
+            if node is None or not taken:
                 return
-            assigned = Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
+            slots = [self.ledger.take_slots(shape.key, (node,))[node] for _ in taken]
             if spreading is not None:
                 spreading.placed(node)
-            yield (assigned,)
-            fit_after = None if allowed or spreading else fits_on(node)
-            if fit_after is None or fit_after >= fit:  # another node may be as good now
-                node = None
+            for gpus, slot in zip(taken, slots, strict=True):
+                yield (Assigned(seat, node, gpus, slot),)
+            left -= len(taken)
 
     def least_price(self, shape: ReplicaShape) -> int | None:
         """Return what the next replica costs at least, where prices decide; None if a member has no room at all."""
