@@ -15,6 +15,7 @@ from oracle.judge import Judged, judge
 from oracle.question import ask_about
 from random_cases import cases
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 SMALL, BIG = cases(20), cases(3)
 """Fleets of a family."""
 BLIND_SMALL, BLIND_BIG, BLIND_TINY = cases(10), cases(1), cases(20)

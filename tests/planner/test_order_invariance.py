@@ -24,6 +24,7 @@ from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 SMALL, BIG, DOCUMENTS = cases(3), cases(1), cases(2)
 HEAD = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}}
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from applied import apply_plan
 from checker import check_plan
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +22,7 @@ from fleetctl.documents.plan import Action, Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.scenario import Scenario
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 many = settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 Pilots = st.builds(lambda replicas, more: Pilot(replicas=replicas, over=replicas + more),
                    st.sampled_from([1, 1, 1, 2]), st.sampled_from([0, 0, 0, 1, 2]))

@@ -14,6 +14,7 @@ from short_forms import plan_for, short_fleet, short_inventory, short_node, shor
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.stale import moved_since
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 some = settings(max_examples=cases(20))
 
 NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}, {"name": "b", "gpus": 2}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from applied import apply_plan
 from checker import check_plan
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import ModelState, is_outdated, sort_out
 from fleetctl.planner.questions.changes import without_replica
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 MOST = 12
 [MODEL] = short_fleet({"models": [{"key": "m", "replicas": 0, "gpus": 1, "hash": "new"}]}).models
 [NEW, OLD] = [Replica(model="m", spec_hash=spec) for spec in ("new", "old")]

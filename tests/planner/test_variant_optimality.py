@@ -12,6 +12,7 @@ from oracle.families import BLIND, FAMILIES
 from oracle.with_variants import complaints_about_plan, judge_variants
 from random_cases import cases
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 COUNT = min(cases(10), 67)
 """Fleets of a family: 1,005 of all families in `make test-placement`."""
 

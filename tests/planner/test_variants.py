@@ -28,6 +28,7 @@ from fleetctl.planner.stale import moved_since
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.of_plan import plan_report
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 many = settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

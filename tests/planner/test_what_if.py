@@ -184,6 +184,7 @@ def alone(fleet: ResolvedFleet) -> bool:
                for model in fleet.models for one in model.alternatives)
 
 
+@pytest.mark.usefixtures("few_trials")
 @settings(max_examples=cases(15), deadline=None)
 @given(planning_inputs() | planning_inputs(variants=True))
 def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> None:
@@ -203,6 +204,7 @@ def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> Non
             assert row.lost == row.replaced + row.missing + row.surplus
 
 
+@pytest.mark.usefixtures("few_trials")
 @settings(max_examples=cases(15), deadline=None,
           suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(planning_inputs(exact=True) | planning_inputs(exact=True, variants=True))

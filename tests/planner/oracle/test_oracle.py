@@ -18,6 +18,7 @@ from oracle.optimum import Optimum, best_possible
 from oracle.question import Question, ask_about
 from oracle.tiers import TIERS, without
 
+pytestmark = pytest.mark.usefixtures("few_trials")
 Short = dict[str, Any]
 
 
