@@ -27,6 +27,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_event_stats
 """Without these, Ray's metrics would be half of an idle cluster's load, and Ray would start workers in advance."""
 OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
 """A Python with another version of Ray to run the cluster with; the client needs no Ray."""
+OWN_NAMESPACE = ("unshare", "--user", "--map-current-user", "--mount", "--keep-caps")
+"""For a keeper that is not root: in a user namespace it may give nodes mounts of their own. Its user stays the same."""
 
 
 class RayCluster:
@@ -67,8 +69,9 @@ def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayClu
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each job would compile the agent again
     with (tmp / "keeper.log").open("wb") as log:
         python = os.environ.get(OTHER_RAY) or sys.executable
+        own = OWN_NAMESPACE if may_mount_in_its_own() else ()
         process = subprocess.Popen(
-            [python, str(HERE / keeper), str(to_keeper[0]), str(from_keeper[1])],
+            [*own, python, str(HERE / keeper), str(to_keeper[0]), str(from_keeper[1])],
             pass_fds=(to_keeper[0], from_keeper[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
             start_new_session=True)
     os.close(to_keeper[0])
@@ -83,6 +86,16 @@ def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayClu
                 end(pid)
             process.wait(300)
         shutil.rmtree(session, ignore_errors=True)
+
+
+def may_mount_in_its_own() -> bool:
+    """Return whether this user is not root, and the system lets it have a user namespace."""
+    if os.geteuid() == 0:
+        return False
+    try:
+        return subprocess.run([*OWN_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def end(pid: int) -> None:

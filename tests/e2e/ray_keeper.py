@@ -32,6 +32,7 @@ NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(HERE / "setup_
 JOIN_S = 60.0
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
 """Linux's numbers for mounts, which Python does not know."""
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
 
@@ -107,7 +108,7 @@ class Keeper:
 
         `memory` = bytes for Ray to grant; None = most of the host's. `disks` = a folder in which each node gets a
         folder for weights. `own` = folders, by the path at which each node sees a folder of its own: `{path: folder}`,
-        where it has one of its name in `folder`; that takes root.
+        where it has one of its name in `folder`; that takes root, or a user namespace.
         """
         more = {"memory": memory} if memory else {}
         for name in names:
@@ -371,6 +372,8 @@ class Keeper:
 def main(kind: type[Keeper] = Keeper) -> None:
     reader, writer = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # in a user namespace (cluster.py:OWN_NAMESPACE) only this process has its rights, so that Ray runs as any user's
+    ctypes.CDLL(None).prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     keeper = kind()
     print(json.dumps({"ok": keeper.address()}), file=writer, flush=True)
     for line in reader:

@@ -1,6 +1,7 @@
 """Compile caches on a real Ray: what a member has compiled, the same member of the next replica finds on its node.
 
-Each node sees its disk at the same path, as on machines of a fleet: the path is part of a cache's key.
+Each node sees its disk at the same path, as on machines of a fleet: the path is part of a cache's key, so two paths by
+two variables would be two caches. That takes a mount for each node: the right to mount of root, or of a user namespace.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def machines(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) 
                         env={"FLEETCTL_CACHE_DIR": str(disk)})
     except RuntimeError as error:
         if "no mounts of its own" in str(error):
-            pytest.skip("mounts of its own take root")
+            pytest.skip("mounts of its own take root, or a user namespace")
         raise
     yield {name: backing / name for name in NODES}
     for name in NODES:
@@ -47,17 +48,18 @@ def on(*nodes: str, role: str | None = None) -> dict[str, Any]:
 
 
 def started(world: World, wanted: dict[str, Any], replicas: int) -> list[dict[str, Any]]:
-    """Apply a model with so many replicas; return what each member of the newest one's engines says of itself.
-
-    `source` = how fleetctl says that the member got its cache.
-    """
+    """Apply a model with so many replicas; return what each member of the newest one's engines says of itself."""
     world.write({**wanted, "replicas": replicas})
     rows = world.apply_result()["outcomes"]
     assert [row["outcome"] for row in rows] == ["ready"], rows
-    newest = max(world.replicas(), key=lambda row: int(row["replicaId"]))
-    assert all(each["caches"].get("trouble") is None for each in newest["members"]), newest["members"]
+    return engines_of(world, max(world.replicas(), key=lambda row: int(row["replicaId"])))
+
+
+def engines_of(world: World, replica: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each member's engine says of itself; `source` = how fleetctl says that the member got its cache."""
+    assert all(each["caches"].get("trouble") is None for each in replica["members"]), replica["members"]
     return [{**eventually(lambda each=each: answered(world, each), "each engine responds"),
-             "source": each["caches"].get("source")} for each in newest["members"]]
+             "source": each["caches"].get("source")} for each in replica["members"]]
 
 
 def answered(world: World, each: dict[str, Any]) -> dict[str, Any] | None:
@@ -104,6 +106,15 @@ def test_each_rank_of_a_gang_finds_what_the_same_rank_has_compiled(world: World,
     leader, worker = (kernels(machines, engine) for engine in first)
     assert leader != worker
     assert [kernels(machines, engine) for engine in second] == [leader, worker]
+
+    # restarted whole, each rank finds on its own node's disk what it has compiled there
+    assert world.run("restart", "m/0", "-f", world.file, "--yes").returncode == 0
+    [replica] = [row for row in world.replicas() if row["replicaId"] == 0]
+    again = engines_of(world, replica)
+    assert [engine["FLEETCTL_NODE"] for engine in again] == [engine["FLEETCTL_NODE"] for engine in first]
+    assert [(engine["FLEETCTL_RANK"], engine["E2E_COMPILED"], engine["source"]) for engine in again] == [
+        ("0", "found", "disk"), ("1", "found", "disk")]
+    assert [kernels(machines, engine) for engine in again] == [leader, worker]
 
 
 def test_copies_on_one_node_have_folders_of_their_own(world: World, machines: dict[str, Path]) -> None:
