@@ -18,6 +18,7 @@ from cluster import eventually, state_of
 from e2e_world import World, member, model
 from faults import faulty_package
 
+from fleetctl.apply import standby
 from fleetctl.apply.prepare import Starter
 from fleetctl.apply.standby import StandbyKeeper, find_standby
 from fleetctl.cli.verb import new_job_id
@@ -57,7 +58,9 @@ class Waiting:
 
 
 @pytest.fixture
-def waiting(world: World) -> Waiting:
+def waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """An agent that lives has time to take its plan, however busy this machine is."""
+    monkeypatch.setattr(standby, "TAKEN_S", 120.0)
     world.write(model("one", 2, member("--plain", gpus=1)))
     return Waiting(world)
 
@@ -94,7 +97,10 @@ def test_a_plan_that_is_handed_over_is_a_run_like_any_other(world: World, waitin
     assert world.run("apply", saved, "--yes").returncode == 6, "a saved plan is applied once"
 
 
-def test_an_agent_that_is_dead_or_frozen_loses_no_plan(world: World, waiting: Waiting) -> None:
+def test_an_agent_that_is_dead_or_frozen_loses_no_plan(
+    world: World, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "TAKEN_S", 1.0)
     job = waiting.start()
     os.kill(waiting.pid(), signal.SIGSTOP)
     done = world.apply()
