@@ -29,7 +29,7 @@ from weights_world import (
     tensors_in,
 )
 
-from fleetctl.agent.weights import gather, serve, store
+from fleetctl.agent.weights import connections, gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.protocol import LOW_WATER_BYTES, VIEW_HEADER
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, RequestRefused, ViewTable
@@ -361,6 +361,7 @@ def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_one_another(
             begun[key].add(name)
 
     monkeypatch.setattr(ViewTable, "begin", busy_soon)
+    monkeypatch.setattr(connections, "MOST_FROM_ONE", connections.MOST_CONNECTIONS)  # they all have the same address
     whole = fetch(tmp_path / "first", artifact, origins=[{"path": str(origin)}])
     with origin_over_http(origin) as server, serving(tmp_path / "first", whole) as (source, described):
         starting = [nodes(tmp_path / f"n{number % on}", artifact, sources=[described], view=view,
