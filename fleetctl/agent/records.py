@@ -239,7 +239,8 @@ def forget_sent() -> None:
 def _has_ended(packed: bytes) -> bool:
     """Return whether a row of Ray's job table says so; one that is not as we know it does not."""
     with suppress(ValueError, TypeError, KeyError):
-        return json.loads(packed)["status"] in ENDED
+        info = json.loads(packed)
+        return info["status"] in ENDED
     return False
 
 

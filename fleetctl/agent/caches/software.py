@@ -52,7 +52,7 @@ def software_of(argv: Sequence[str], env: Mapping[str, str], version: Sequence[s
     packages = {name: text for name, text in found.items() if WATCHED.match(name)}
     python = next(filter(None, map(_RELEASE.search, folders)), None)
     if python:
-        packages["python"] = python[1]  # bytecode and extension modules are of one release
+        packages.update(python=python[1])  # bytecode and extension modules are of one release
     if version:
         printed, trouble = printed_version(version, env, cwd)
         return Software(program, printed, packages, trouble)
