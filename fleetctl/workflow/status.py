@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.failures import failed_lately, what_cools
-from fleetctl.planner.live import is_outdated, variant_name
+from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import CardBytes, status_report
 from fleetctl.workflow.cluster import absent, read
@@ -55,14 +55,11 @@ class Shown:
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return the report; `differences` = also list what differs in the outdated replicas."""
         models = self.fleet.models if self.fleet else ()
-        in_variants = any(model.variants and self.has(model.key) for model in models) if self.fleet else any(
-            replica.variant for replica in seen.replicas if self.has(replica.model))
         shown = [model for model in models if self.has(model.key)] if self.fleet else None
         hidden = {model.key for model in models if not self.has(model.key)}
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, shown, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              files=self.files, on_cards=self._on_cards(seen) if self.wide else None,
-                             variant_of=self._variants() if in_variants else None,
                              failed=[failure for failure in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(failure.model)] if seen.failures else [],
                              cooling=[(item.name, item.why) for item in what_cools(self.fleet, seen)
@@ -72,10 +69,6 @@ class Shown:
                              pauses=[pause for pause in seen.pauses
                                      if (self.fleet is None or pause.fleet == self.fleet.name)
                                      and (pause.model is None or self.has(pause.model))])
-
-    def _variants(self) -> Callable[[Replica], str]:
-        models = {model.key: model for model in (self.fleet.models if self.fleet else ())}
-        return lambda replica: variant_name(models.get(replica.model), replica)
 
     def _on_cards(self, seen: Inventory) -> CardBytes:
         from fleetctl.planner.placement.card_use import CardUse  # for wide tables

@@ -208,3 +208,16 @@ def test_failures_of_another_fleet_are_not_shown(watcher: Watcher) -> None:
     text = text_of(watch_page(watcher).html)
     assert "org/lab-breaks" in text
     assert "org/other-breaks" not in text
+
+
+def test_the_replicas_of_a_page_name_their_variant(cluster: ClusterStandIn, tmp_path: Path) -> None:
+    workers = "workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve, %s]}}]}]"
+    text = (FLEET % "lab").partition("    workers:")[0] + f"""\
+    variants:
+    - {{name: fp8, {workers % "fp8"}}}
+    - {{name: bf16, {workers % "bf16"}}}
+"""
+    cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"], gpus=10_000, variant="bf16")
+    watcher = watcher_of(cluster, tmp_path / "fleet.yaml", text)
+    advance(watcher)
+    assert "org/m/0 bf16 ready" in text_of(watch_page(watcher).html)

@@ -11,7 +11,7 @@ from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, ReplicaMember, is_live
 from fleetctl.documents.quantity import format_bytes, format_share, grouped
 from fleetctl.planner.failures import Failed
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, variant_name
 from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
 from fleetctl.render.report.model import MODEL, REPLICA, VARIANT, Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import caches_text, served_text, wrong_weights
@@ -56,7 +56,7 @@ def status_report(
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
     pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None, files: Sequence[str] = (),
-    on_cards: CardBytes | None = None, variant_of: Callable[[Replica], str] | None = None,
+    on_cards: CardBytes | None = None,
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
@@ -64,8 +64,7 @@ def status_report(
     None = show the time since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights,
     nodes that lack them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
     `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f. `on_cards`
-    returns what a member is estimated and was measured to take of a card, in bytes; None = unknown. `variant_of` names
-    the variant of a replica; None = no model has any.
+    returns what a member is estimated and was measured to take of a card, in bytes; None = unknown.
     """
     old = Counter(one.model for one in outdated)
     live = grouped((replica.model, replica) for replica in replicas if is_live(replica, dead_nodes))
@@ -82,10 +81,11 @@ def status_report(
         surplus |= {key} if beyond else set()
     summary = ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "none"
     levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
+    in_variants = any(one.variants for one in models) if models is not None else any(one.variant for one in replicas)
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
                                of_one_fleet=models is not None, levels=levels, starting=starting or {},
-                               variant_of=variant_of))
-    more = (*([LEVEL] if levels else []), *([VARIANT] if variant_of else []))
+                               variant_of=_variant_namer(models) if in_variants else None))
+    more = (*([LEVEL] if levels else []), *([VARIANT] if in_variants else []))
     columns = (REPLICA_ROW[0], *more, *REPLICA_ROW[1:]) if more else REPLICA_ROW
     tables = [
         Table("model", "Models", MODEL_ROW, tuple(rows_of_models)),
@@ -106,6 +106,11 @@ def status_report(
         tables.append(drift_table(outdated, surplus, files, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   conclusion=f"Replicas: {summary}{f'; {len(outdated)} outdated' if outdated else ''}")
+
+
+def _variant_namer(models: Sequence[ResolvedModel] | None) -> Callable[[Replica], str]:
+    by_key = {model.key: model for model in models or ()}
+    return lambda replica: variant_name(by_key.get(replica.model), replica)
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
