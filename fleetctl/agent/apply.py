@@ -65,6 +65,10 @@ class ApplyRun(Run):
         self._pilots, self._lock_by = Pilots(self._plan, may_follow=request.may_replan and request.wait), 0.0
         self._instead: Dict[str, str] = {}
         """By replica: what failed in its place."""
+        self._given_up: Set[Tuple[str, Optional[str]]] = set()
+        """The models and variants that have failed when another plan came."""
+        self._last_tries: Set[str] = set()
+        """The replicas of such variants in later plans: the client knew better, and their failures are outcomes."""
         self._reloads = Reloads(request, self)
         self._fetches = fetches_of(request, self)
         self._last_beat = self.clock()
@@ -165,7 +169,7 @@ class ApplyRun(Run):
         if not isinstance(task, Attempt) or not task.outcome:
             return False
         held = self._replans_left > 0 and task.outcome.code in NODE_CODES
-        if self._may_change_variants and _has_failed(task):
+        if self._may_change_variants and task.replica.id not in self._last_tries and _has_failed(task):
             held, self._failed_at = True, self.clock()
         if held:
             self._refused.append(task)
@@ -255,6 +259,9 @@ class ApplyRun(Run):
         new = list(accepted)
         kept: List[Attempt] = []
         refused, failed = _split(asked)
+        self._given_up.update((task.replica.model, task.replica.variant) for task in failed)
+        self._last_tries.update(one.replica.id for one in new
+                                if (one.replica.model, one.replica.variant) in self._given_up)
         for task in (*refused, *failed):  # a refused replica has the first claim on a new one
             found = next((one for one in new if one.replica.model == task.replica.model), None)
             if found is not None:

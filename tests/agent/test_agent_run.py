@@ -510,6 +510,14 @@ def test_a_variant_may_fail_after_another_has_failed(cluster: ScriptedCluster) -
     assert outcomes(summary) == [("a", 5, "ready")]
 
 
+@pytest.mark.usefixtures("at_once")
+def test_a_client_that_plans_a_failed_variant_again_is_not_asked_for_ever(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": FAILED, "a/1": FAILED}
+    cluster.on_replan = {"request": request_of("a/1", variant="large")}
+    assert outcomes(cluster.run(mayReplan=True, **request_of("a/0", variant="large"))) == [("a", 1, "failed")]
+    assert cluster.kinds().count("replanWanted") == 1
+
+
 @pytest.mark.parametrize("script", [FAILED, REFUSED])
 def test_an_interrupt_before_another_plan_leaves_each_outcome_an_event_of_its_own(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, script: list[str]
