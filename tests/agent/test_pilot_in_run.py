@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_agent_run import FAILED, REFUSED, ScriptedCluster, outcomes, request_of
+from scripted_cluster import FAILED, REFUSED, ScriptedCluster, outcomes, request_of
 
 from fleetctl.agent import apply as apply_module
 
