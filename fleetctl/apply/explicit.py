@@ -89,10 +89,10 @@ def run_explicit(
 
     An interrupt stops a restart. It stops an eviction only before its first replica ends; then nothing is ended.
     """
-    variants = {f"{replica.model}/{replica.replica_id}": replica.variant
-                for replica in order.replicas if replica.variant}
+    named = [(f"{replica.model}/{replica.replica_id}", replica.variant) for replica in order.replicas]
+    variants = {name: variant for name, variant in named if variant}
     metadata = {"fleet": order.fleet, "namespace": order.namespace,
-                REPLICAS: json.dumps([f"{replica.model}/{replica.replica_id}" for replica in order.replicas]),
+                REPLICAS: json.dumps([name for name, _ in named]),
                 WITHIN: str(round(order.longest_s)), **({"level": order.level} if order.level else {}),
                 **({VARIANTS: json.dumps(variants)} if variants and starter.command == "replace" else {}),
                 **starter.metadata()}

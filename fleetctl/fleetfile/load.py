@@ -123,11 +123,10 @@ def _resolved(pairs: Sequence[tuple[Document, FleetDocument]], found: _Found, fi
     if any(model.variants for model in fleet.models):
         found.add(check_alike(documents, fleet))
         found.add(check_minimums(documents, fleet))
-        fleet = replace(fleet, warnings=found.ordered(names))
     ordered = found.ordered(names)
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
-    return LoadedFleet(fleet, ordered, documents)
+    return LoadedFleet(replace(fleet, warnings=ordered), ordered, documents)
 
 
 @dataclass(slots=True)

@@ -21,13 +21,14 @@ import os
 import re
 import shutil
 import time
+from functools import partial
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..own_files import replace_own
 from ..ports import visible_processes
 from ..processes import namespace_of
 from ..weights.index import WeightsError
-from ..weights.store import CachedArtifact, require_own_folder
+from ..weights.store import CachedArtifact, looked_at, require_own_folder
 from ..wire import document_of, parse
 from .key import CacheKey
 from .snapshot import READ, CacheError, replace_folder
@@ -181,13 +182,9 @@ def listed(root: str) -> Iterator[CachedArtifact]:
     """Yield the folder of each member on this node, and of earlier ones, as if it was an artifact."""
     for path in folders(root):
         size = _size(path)
-        if not size:
-            continue
-        try:
-            is_used, trouble = not _if_unused(path, wipe=False), None
-        except OSError as error:  # another user's, or on a disk that cannot be written to: nobody here can remove it
-            is_used, trouble = True, error.strerror or str(error)
-        yield CachedArtifact(id_of(path), size, is_used, trouble=trouble, cache=_described(path))
+        if size:
+            yield looked_at(CachedArtifact(id_of(path), size, used=False, cache=_described(path)),
+                            partial(_if_unused, path, wipe=False))
 
 
 def id_of(path: str) -> str:

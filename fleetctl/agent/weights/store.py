@@ -19,6 +19,7 @@ import shutil
 import stat
 import tempfile
 import time
+from functools import partial
 from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..own_files import open_own, replace_own
@@ -337,13 +338,16 @@ def cached(root: str) -> Iterator[CachedArtifact]:
     for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
         entries = _entries(root, name)
         size = sum(_sizes(entries))
-        if not size:
-            continue
-        try:
-            is_used, trouble = not _unless_used(entries, wipe=False), None
-        except OSError as error:  # another user's: nobody here can remove it
-            is_used, trouble = True, error.strerror or str(error)
-        yield CachedArtifact(name, size, is_used, trouble=trouble)
+        if size:
+            yield looked_at(CachedArtifact(name, size, used=False), partial(_unless_used, entries, wipe=False))
+
+
+def looked_at(found: CachedArtifact, is_unused: Callable[[], bool]) -> CachedArtifact:
+    """Return an artifact with whether a process uses it, which nobody can tell of another user's, or on a bad disk."""
+    try:
+        return found._replace(used=not is_unused())
+    except OSError as error:  # nobody here can remove it
+        return found._replace(used=True, trouble=error.strerror or str(error))
 
 
 def remove(root: str, artifact: str) -> bool:
