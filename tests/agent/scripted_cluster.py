@@ -37,6 +37,7 @@ class ScriptedCluster:
         self.keys = Keys().install(monkeypatch, run_messages)
         self.now = 0.0
         self.on_replan: Any = None
+        self.asked_nodes: list[int] = []
         cluster = self
 
         class ScriptedAttempt(Attempt):
@@ -77,7 +78,8 @@ class ScriptedCluster:
         monkeypatch.setattr(run_module, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=15))
         monkeypatch.setattr(Run, "_work_in_thread", lambda run: run.work())
         monkeypatch.setattr(ApplyRun, "take", self.take)
-        monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
+        monkeypatch.setattr(apply_module, "ask_for_nodes", lambda plan, _: self.asked_nodes.append(
+            sum(row.nodes for row in plan.growth)))
         monkeypatch.setattr(apply_module, "forget_dead_actors", lambda: None)
         self.keys.install(monkeypatch, apply_module, lock_module, records)
         monkeypatch.setattr(records, "change", self.write_record)

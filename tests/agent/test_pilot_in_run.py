@@ -235,47 +235,31 @@ def grown(*keys: str, nodes: int, after: int = 0, waiting: int = 39) -> dict[str
     return request
 
 
-def test_the_nodes_of_what_follows_a_pilot_are_requested_once_it_is_ready(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(apply_module, "ask_for_nodes", lambda plan, _: asked.append(
-        sum(row.nodes for row in plan.growth)))
+def test_the_nodes_of_what_follows_a_pilot_are_requested_once_it_is_ready(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": ["granted", "wait", "wait", "ready"]}
     cluster.on_replan = {"request": grown(nodes=5)}
     summary = cluster.run(mayReplan=True, **grown("a/0", nodes=0, after=39))
-    assert asked == [0, 5]
+    assert cluster.asked_nodes == [0, 5]
     assert rows(summary) == [("a", "ready", None, 1), ("a", "blocked", "WAITS_FOR_NODES", 39)]
     [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
     assert wanted["message"] == "pilot a/0 is ready: planning again for 39 replicas"
     assert cluster.lock.released
 
 
-def test_of_a_failed_pilot_no_further_nodes_are_requested(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(apply_module, "ask_for_nodes", lambda plan, _: asked.append(
-        sum(row.nodes for row in plan.growth)))
+def test_of_a_failed_pilot_no_further_nodes_are_requested(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": FAILED}
     summary = cluster.run(mayReplan=True, **grown("a/0", nodes=0, after=39))
-    assert (asked, summary["exitCode"]) == ([0], 3)
+    assert (cluster.asked_nodes, summary["exitCode"]) == ([0], 3)
     assert "replanWanted" not in cluster.kinds()
 
 
-def test_a_model_asks_once_for_the_nodes_that_follow_its_pilot(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
+def test_a_model_asks_once_for_the_nodes_that_follow_its_pilot(cluster: ScriptedCluster) -> None:
     cluster.on_replan = {"request": grown("a/2", nodes=5, after=3)}
     cluster.run(mayReplan=True, **grown("a/0", "a/1", nodes=0, after=39))
     assert cluster.kinds().count("replanWanted") == 1
 
 
-def test_while_the_pilot_itself_waits_for_its_node_nothing_is_asked(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
+def test_while_the_pilot_itself_waits_for_its_node_nothing_is_asked(cluster: ScriptedCluster) -> None:
     summary = cluster.run(mayReplan=True, **grown(nodes=1, after=39, waiting=40))
     assert rows(summary) == [("a", "blocked", "WAITS_FOR_NODES", 40)]
     assert "replanWanted" not in cluster.kinds()

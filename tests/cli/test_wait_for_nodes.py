@@ -42,6 +42,13 @@ def blocked(request: dict[str, Any], kind: str) -> Steps:
     return [("SUCCEEDED", lines + summary(2, *rows, code=3))]
 
 
+def create_all(cluster: ClusterStandIn, plan: dict[str, Any]) -> None:
+    for action in plan["actions"]:
+        for member in action["members"]:
+            cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
+                                spec_hash=action["specHash"])
+
+
 def test_replicas_are_created_on_each_new_node_and_reported_once(
     cli, cluster: ClusterStandIn, growing: Path
 ) -> None:
@@ -49,10 +56,7 @@ def test_replicas_are_created_on_each_new_node_and_reported_once(
 
     def respond(request: dict[str, Any]) -> Steps:
         requests.append(request["plan"])
-        for action in request["plan"]["actions"]:
-            for member in action["members"]:
-                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
-                                    spec_hash=action["specHash"])
+        create_all(cluster, request["plan"])
         if len(requests) < 3:
             cluster.add_node(f"new-{len(requests)}", pool="big")
         return all_ready(request)[-1:]
@@ -118,10 +122,7 @@ def test_another_apply_for_the_same_nodes_does_not_end_the_wait(
         if len(requests) == 2:
             lines = event(0, "version", "fleetctl agent", version="1.0")
             return [("FAILED", lines + summary(1, code=5, reason="LOCK_HELD", message="another apply runs"))]
-        for action in request["plan"]["actions"]:
-            for member in action["members"]:
-                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
-                                    spec_hash=action["specHash"])
+        create_all(cluster, request["plan"])
         if len(requests) == 1:
             cluster.add_node("new-1", pool="big")
             cluster.add_node("new-2", pool="big")
@@ -223,10 +224,7 @@ def test_nodes_for_the_others_are_requested_once_their_pilot_is_ready(
 
     def respond(request: dict[str, Any]) -> Steps:
         requests.append(request["plan"])
-        for action in request["plan"]["actions"]:
-            for member in action["members"]:
-                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
-                                    spec_hash=action["specHash"])
+        create_all(cluster, request["plan"])
         for _ in range(sum(row["nodes"] for row in request["plan"]["growth"])):
             cluster.add_node(f"new-{len(cluster.nodes)}", pool="big")
         return all_ready(request)[-1:]
